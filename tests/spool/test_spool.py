@@ -53,7 +53,7 @@ class Place:
         argv = [sys.executable, "-m", "clusterkit", *words]
         env = os.environ | {
             "PYTHONPATH": str(Path(__file__).parent),
-            "SPOOL": str(self.folder / "spool"),
+            "SPOOL": str(self.folder.parent / "spool"),
             "XDG_CONFIG_HOME": str(self.folder / "none"),
             "COLUMNS": "200",
         }
@@ -75,9 +75,11 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    (tmp_path / "train.py").write_text(PROGRAM)
-    (tmp_path / "clusterkit.toml").write_text(SETTINGS.format(root=tmp_path / "root", python=sys.executable))
-    return Place(tmp_path)
+    project = tmp_path / "project"  # without the root and the spool, whose files change while it is copied
+    project.mkdir()
+    (project / "train.py").write_text(PROGRAM)
+    (project / "clusterkit.toml").write_text(SETTINGS.format(root=tmp_path / "root", python=sys.executable))
+    return Place(project)
 
 
 def test_submit_status_logs_and_why(place: Place) -> None:
