@@ -198,7 +198,8 @@ def build_there(
     built = build_on(cluster, request, ledger, native=native, say=note, bar=transfer_bar)
     where = f"{cluster.name}:{built.path}"
     arch = built.image.arch if cluster.image_by_architecture else ""
-    hidden = next((path for path in cluster.image_files if arch in path.name), None)
+    hiding = (path for path in cluster.image_files if not arch or path == cluster.image_file(arch))
+    hidden = next(hiding, None)
     changes = _remember(settings, built.image, where, built.packages)
     return Built(built.image, where, len(built.packages), changes, hidden)
 

@@ -211,11 +211,13 @@ class Cluster(SettingsModel):
     @property
     def image_files(self) -> tuple[Path, ...]:
         """The image's files on this machine that are there: one, or one for each architecture."""
-        if self.image is None:
-            return ()
         names = ARCHITECTURES if self.image_by_architecture else ("",)
-        files = (Path(str(self.image).replace("{arch}", name)) for name in names)
-        return tuple(file for file in files if file.is_file())
+        files = map(self.image_file, names)
+        return tuple(file for file in files if file and file.is_file())
+
+    def image_file(self, arch: str) -> Path | None:
+        """Returns where the image for an architecture lies on this machine; None without an image."""
+        return None if self.image is None else Path(str(self.image).replace("{arch}", arch))
 
     @property
     def image_by_architecture(self) -> bool:

@@ -116,7 +116,7 @@ def images_of(cluster: Cluster, ledger: Ledger, bar: Bar) -> dict[Image, Path | 
     found: dict[Image, Path | None] = {}
     for path in cluster.image_files:
         image = hash_image(path, ledger, bar, runtime=cluster.container)
-        if image.arch and str(path) != str(cluster.image).replace("{arch}", image.arch):
+        if image.arch and path != cluster.image_file(image.arch):
             raise ImageError(f"{path} is for {image.arch}", hint="give it the name of its architecture")
         found[image] = path
     if not found or cluster.image_by_architecture:
